@@ -82,7 +82,7 @@ BUDGETS = {
     "tokenizer/grammar/schema": 4305,
     "tokenizer/tools": 5363,
     "server": 1944,
-    "server/hub": 4364,
+    "server/hub": 4343,
     "server/grammars": 1084,
     "server/models": 6182,
     "server/batch": 2147,

@@ -119,7 +119,7 @@ static int append(struct hub_listing *l, const struct hub_file *f, const char *p
 int hub_listing_add(struct hub_listing *l, const char *path, int64_t size)
 {
     char err[HUB_ERR_SIZE];
-    const struct hub_file f = {.size = size, .listed_size = size, .n_cached = -1};
+    const struct hub_file f = {.size = size, .listed_size = size};
     return append(l, &f, path, err) ? HUB_EINTERNAL : 0;
 }
 
@@ -134,7 +134,7 @@ static int add_file(struct hub_listing *l, const char *path, const json_t *o, co
 {
     const char *oid = text_of(o, names->oid), *etag = lfs ? text_of(lfs, names->sha256) : oid;
     const char *xet = text_of(o, names->xet);
-    struct hub_file f = {.is_lfs = lfs, .listed_size = size_of(o, "size"), .n_cached = -1};
+    struct hub_file f = {.is_lfs = lfs, .listed_size = size_of(o, "size")};
     f.size = lfs ? size_of(lfs, names->lfs_size) : f.listed_size;
     if (!hub_is_etag(oid) || !hub_is_etag(etag) || (lfs && strlen(etag) != 64))
         return refuse("no valid hash for", path, err);

@@ -51,7 +51,6 @@ struct hub_file {
     char xet[HUB_ETAG_SIZE];  /* "" without one */
     bool wanted;              /* see hub_choose */
     bool fetched;             /* by this pull, with every file of the same content */
-    int64_t n_cached;         /* bytes in the cache before the pull; -1: not looked up yet */
 };
 
 struct hub_listing {

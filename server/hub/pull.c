@@ -84,13 +84,6 @@ static void begin_counting(struct hub_pull *p, const struct hub_file *f, int64_t
     p->progress.n_file = n_planned;
 }
 
-static void end_counting(struct hub_pull *p, const struct hub_file *f, bool complete)
-{
-    HOLD(&p->lock);
-    if (complete) count(&p->progress, f->size);
-    p->progress.path = NULL;
-}
-
 void hub_pull_progress(struct hub_pull *p, struct hub_progress *ret)
 {
     HOLD(&p->lock);
@@ -149,39 +142,26 @@ static const struct hub_file *first_of_content(const struct hub_pull *p, const s
     return f;
 }
 
-/* Counts the files wanted now, and looks up in the cache those whose state is not known yet. */
-static struct hub_event make_plan(struct hub_pull *p)
+/* The files wanted now, and the bytes of them that the disk holds. */
+static struct hub_event make_plan(const struct hub_pull *p)
 {
     struct hub_event plan = {.kind = HUB_PLAN, .commit = p->commit};
     for (size_t i = 0; i < p->listing.n; i++) {
-        struct hub_file *f = &p->listing.files[i];
+        const struct hub_file *f = &p->listing.files[i];
         if (!f->wanted) continue;
         plan.n_files++;
         if (first_of_content(p, f) != f) continue;
-        if (f->n_cached < 0)
-            f->n_cached = p->how.force ? 0 : hub_cache_bytes(&p->cache, p->commit, f);
-        plan.n_bytes += f->n_cached;
+        plan.n_bytes += hub_cache_bytes(&p->cache, p->commit, f);
         plan.n_total += f->size;
     }
     return plan;
-}
-
-/* Bytes of the wanted files that the disk holds now. */
-static int64_t count_bytes(const struct hub_pull *p)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < p->listing.n; i++) {
-        const struct hub_file *f = &p->listing.files[i];
-        if (f->wanted && first_of_content(p, f) == f) n += hub_cache_bytes(&p->cache, p->commit, f);
-    }
-    return n;
 }
 
 int hub_pull_kept_percent(struct hub_pull *p)
 {
     struct hub_progress progress;
     hub_pull_progress(p, &progress);
-    progress.n_bytes = count_bytes(p);
+    progress.n_bytes = make_plan(p).n_bytes;
     return hub_progress_percent(&progress);
 }
 
@@ -281,7 +261,7 @@ static int fetch_file(struct hub_pull *p, struct hub_client *c, struct hub_file 
     };
     begin_counting(p, f, p->how.force ? 0 : hub_cache_bytes(&p->cache, p->commit, f));
     int rc = hub_fetch_blob(&fetch, f, err);
-    end_counting(p, f, rc == 0);
+    if (!rc) on_bytes(p, f, f->size, 0); /* another program may have fetched it */
     const struct hub_file *last = f;
     for (size_t i = 0; i < p->listing.n; i++) {
         const struct hub_file *g = &p->listing.files[i];
@@ -328,7 +308,7 @@ static int get_text(struct hub_pull *p, struct hub_client *c, struct hub_file *f
 static int check_space(struct hub_pull *p, char *err)
 {
     struct hub_event plan = make_plan(p);
-    int64_t missing = plan.n_total - (p->how.force ? 0 : count_bytes(p));
+    int64_t missing = plan.n_total - (p->how.force ? 0 : plan.n_bytes);
     int64_t spare = hub_cache_free_bytes(&p->cache);
     if (missing == 0 || spare < 0 || missing + SPARE_BYTES <= spare) return 0;
     return hub_fail(err, HUB_EDISK, "no space: %s needs %lld MB more, %lld MB free in %.300s",
@@ -386,9 +366,9 @@ static int fetch_rest(struct hub_pull *p, struct hub_client *c, char *err)
 static void announce_plan(struct hub_pull *p)
 {
     struct hub_event plan = make_plan(p);
-    int64_t n_there = p->how.force ? 0 : count_bytes(p);
+    if (p->how.force) plan.n_bytes = 0;
     pthread_mutex_lock(&p->lock);
-    p->progress.n_bytes = n_there > plan.n_bytes ? n_there : plan.n_bytes;
+    p->progress.n_bytes = plan.n_bytes;
     p->progress.n_total = plan.n_total;
     pthread_mutex_unlock(&p->lock);
     tell(p, &plan);

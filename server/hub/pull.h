@@ -32,7 +32,7 @@ int hub_pull_prepare(struct hub_settings *ret, const char *(*env)(const char *na
 struct hub_progress {
     int64_t n_bytes, n_total; /* there, and of all files; n_total 0: not known yet */
     int64_t n_fetched;        /* bytes that came from the hub in this run */
-    const char *path;         /* of the file that is being fetched, borrowed; NULL: none */
+    const char *path;         /* of the file that was fetched last, borrowed; NULL: none */
     int64_t n_file;           /* bytes of it that are there */
 };
 

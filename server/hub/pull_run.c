@@ -56,7 +56,7 @@ void pull_view_event(void *ctx, const struct hub_event *e)
 void pull_view_show(struct pull_view *v, const struct hub_progress *now, uint64_t now_us)
 {
     char figures[160];
-    if (v->planned && now->path && !v->quiet && !v->terminal && now_us - v->shown_us >= LINE_US) {
+    if (v->planned && !v->quiet && !v->terminal && now_us - v->shown_us >= LINE_US) {
         v->shown_us = now_us;
         shown_line(stderr, "hearth: %s: %s", now->path,
                    pull_format_progress(now, figures, sizeof(figures)));

@@ -66,7 +66,6 @@ static void pages(void **state)
     REQUIRE_EQ_STR(c->oid, OID);
     REQUIRE_EQ_INT(c->size, INT64_C(1) << 46);
     REQUIRE_EQ_INT(c->listed_size, 130);
-    REQUIRE_EQ_INT(c->n_cached, -1);
     REQUIRE(!hub_listing_find(&l, "d"));
     REQUIRE_EQ_INT(add_page(&l, "[" FILE_OF("a") "]"), 0);
     REQUIRE_EQ_INT(hub_listing_sort(&l, err), HUB_EWRONG);
