@@ -30,15 +30,14 @@ static void copy_text(char *to, size_t size, const char *text, size_t n)
     snprintf(to, size, "%.*s", fits ? (int)n : 0, text);
 }
 
-static int read_member(struct jr *r, const char *key, size_t len, struct batch_line *p)
+static void read_member(struct jr *r, const char *key, size_t len, struct batch_line *p)
 {
     bool is_id = is_named("custom_id", key, len), is_method = is_named("method", key, len),
          is_url = is_named("url", key, len), is_body = is_named("body", key, len);
     char first = jr_peek(r);
     const char *text, *from = r->text + r->pos;
     size_t n;
-    int rc = first == '"' ? jr_string(r, &text, &n) : jr_skip(r, &text, &n);
-    if (rc) return rc;
+    (first == '"' ? jr_string : jr_skip)(r, &text, &n);
     if (is_id && first == '"') {
         p->id = from;
         p->n_id = (size_t)(r->text + r->pos - from);
@@ -51,7 +50,6 @@ static int read_member(struct jr *r, const char *key, size_t len, struct batch_l
         p->body = text;
         p->n_body = n;
     }
-    return 0;
 }
 
 static void find_key(struct batch_line *p)
@@ -88,13 +86,13 @@ static bool read_body(struct batch_line *p, const struct srv_route *route)
     bool stream = route->dialect == SRV_DIALECT_OLLAMA && (route->flags & SRV_ROUTE_STREAMS);
     AUTO(jr_finish) struct jr r;
     jr_init(&r, p->body, p->n_body, 0, err, sizeof(err));
-    int rc = jr_open(&r, '{');
-    while (!rc && jr_member(&r, &key, &len) == 1) {
+    jr_open(&r, '{');
+    while (jr_member(&r, &key, &len) > 0) {
         bool found = is_named("stream", key, len), is_input = is_named("input", key, len),
              is_model = is_named("model", key, len) && jr_peek(&r) == '"';
-        rc = is_input   ? count_inputs(&r, &p->n_inputs)
-             : is_model ? jr_string(&r, &text, &n)
-                        : jr_skip(&r, &text, &n);
+        int rc = is_input   ? count_inputs(&r, &p->n_inputs)
+                 : is_model ? jr_string(&r, &text, &n)
+                            : jr_skip(&r, &text, &n);
         if (!rc && found) stream = is_named("true", text, n);
         if (!rc && is_model) copy_text(p->model, sizeof(p->model), text, n);
     }
@@ -108,11 +106,10 @@ static int parse(const char *text, size_t n, struct batch_line *p, char *err, si
     const char *key;
     size_t len;
     jr_init(&r, text, n, 0, err, errlen);
-    int rc = jr_open(&r, '{');
-    while (!rc && (rc = jr_member(&r, &key, &len)) == 1)
-        rc = read_member(&r, key, len, p);
-    if (!rc) rc = jr_end(&r);
-    return rc;
+    jr_open(&r, '{');
+    while (jr_member(&r, &key, &len) > 0)
+        read_member(&r, key, len, p);
+    return jr_end(&r);
 }
 
 static int compare_digests(const void *a, const void *b)

@@ -89,16 +89,15 @@ static bool read_member(struct json_call *c, struct tools_span key, struct tools
 static bool read_members(struct jr *r, struct json_call *c)
 {
     struct tools_span key, value;
-    int more;
-    if (jr_open(r, '{')) return false;
-    while ((more = jr_member(r, &key.s, &key.len)) == 1) {
+    jr_open(r, '{');
+    while (jr_member(r, &key.s, &key.len) > 0) {
         char copy[16];
         if (key.len > sizeof(copy)) return false;
         memcpy(copy, key.s, key.len);
         key.s = copy;
         if (jr_skip(r, &value.s, &value.len) || !read_member(c, key, value)) return false;
     }
-    return more == 0 && c->name.s && c->arguments.s;
+    return !r->failed && c->name.s && c->arguments.s;
 }
 
 /* A call that begins with the bracket at the beginning of text. */

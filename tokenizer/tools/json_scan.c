@@ -269,13 +269,12 @@ const char *json_member(const char *object, size_t len, const char *name, size_t
     const char *key, *found = NULL, *value;
     size_t n, value_len;
     jr_init(&r, object, len, JR_NUL | JR_CONSTANTS, err, sizeof(err));
-    if (!jr_open(&r, '{'))
-        while (!found && jr_member(&r, &key, &n) == 1) {
-            bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
-            if (jr_skip(&r, &value, &value_len)) break;
-            if (!hit) continue;
-            found = value;
-            *ret_len = value_len;
-        }
+    jr_open(&r, '{');
+    while (!found && jr_member(&r, &key, &n) > 0) {
+        bool hit = n == strlen(name) && memcmp(key, name, n) == 0;
+        if (jr_skip(&r, &value, &value_len) || !hit) continue;
+        found = value;
+        *ret_len = value_len;
+    }
     return found;
 }

@@ -38,12 +38,12 @@ static void visit(struct types *t, struct span text, visit_fn fn, void *ctx)
     bool more = true;
     if (open != '{' && open != '[') return;
     jr_init(&r, text.s, text.n, JR_NUL, err, sizeof(err));
-    if (jr_open(&r, open)) more = false;
-    while (more && t->read < MAX_BYTES && jr_more(&r, close) == 1) {
+    jr_open(&r, open);
+    while (more && t->read < MAX_BYTES && jr_more(&r, close) > 0) {
         struct span key = {"", 0}, value;
         char name[256];
         if (open == '{') {
-            if (jr_key(&r, &key.s, &key.n)) break;
+            jr_key(&r, &key.s, &key.n);
             if (key.n >= sizeof(name)) key.n = 0; /* not a keyword, and hardly a parameter */
             key.s = memcpy(name, key.s, key.n);
         }

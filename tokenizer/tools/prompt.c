@@ -50,19 +50,17 @@ static int wrap_tools(struct buf *b, const struct tools_prompt_params *p, char *
     AUTO(jr_finish) struct jr r;
     const char *s;
     size_t n;
-    int more = 0;
     jr_init(&r, p->tools, strlen(p->tools), JR_NUL | JR_CONSTANTS, err, errlen);
-    int rc = jr_open(&r, '[');
+    jr_open(&r, '[');
     buf_puts(b, "[");
-    while (!rc && (more = jr_more(&r, ']')) == 1) {
-        bool object = jr_peek(&r) == '{';
-        rc = object ? jr_skip(&r, &s, &n) : JR_EINVAL;
-        if (rc) break;
+    while (jr_more(&r, ']') > 0) {
+        if (jr_peek(&r) != '{') jr_refuse(&r, JR_EINVAL, "a tool is not an object");
+        if (jr_skip(&r, &s, &n)) break;
         if (b->len > 1) buf_puts(b, ",");
         wrap_tool(b, s, n, p->style->fills_tools);
     }
     buf_puts(b, "]");
-    if (!rc) rc = more < 0 ? more : jr_end(&r);
+    int rc = jr_end(&r);
     return rc == JR_ENOMEM ? TOK_ENOMEM : rc ? TOK_EINVAL : 0;
 }
 
