@@ -73,35 +73,6 @@ const struct param_field srv_fields_tokens[] = {
     {0},
 };
 
-static void close_body(struct tokenize_params *p)
-{
-    truncate_finish(&p->truncation);
-    json_decref(p->chat);
-    srv_tools_release(&p->tools);
-    srv_body_finish(&p->body);
-}
-
-/* Reads the body and its fields; close_body is due. False: the error has been answered. */
-static bool open_body(struct srv_request *req, struct tokenize_params *p, const char *endpoint)
-{
-    struct param_unknown unknown = {0};
-    srv_facts(req)->account.endpoint = endpoint;
-    *p = (struct tokenize_params){0};
-    params_preset(srv_fields_tokens, p);
-    struct srv_facts *facts = srv_facts(req);
-    const struct srv_model *model = facts->model;
-    if (!srv_body_take(&p->body, facts, PARAM_MAX_VALUES) &&
-        !params_read(p->body.root, srv_fields_tokens, p, &unknown) &&
-        !history_of_chat(p->messages, "messages", &unknown, &p->chat) &&
-        srv_gen_model_name(facts, p->model) && !chat_input_check_flags(p->body.root) &&
-        !srv_tools_read(&p->tools, model, TOOLS_CHAT, &p->body, &unknown) &&
-        !truncate_read(&p->truncation, p->body.root) && !param_name_ignored(req, &unknown))
-        return true;
-    param_reply(req);
-    close_body(p);
-    return false;
-}
-
 static int encode_text(const struct srv_model *model, const json_t *value, const char *name,
                        unsigned flags, struct tok_ids *ids)
 {
@@ -254,79 +225,81 @@ static int tokenize_inputs(const struct srv_model *model, const struct tokenize_
     return rc;
 }
 
-static void tokenize(struct srv_request *req)
+static int tokenize(struct srv_request *req, struct tokenize_params *p, struct jw *w)
 {
     const struct srv_model *model = srv_facts(req)->model;
-    struct tokenize_params p;
+    if (p->content) return tokenize_content(model, p, w);
+    if (p->prompt || p->messages) return tokenize_prompt(req, p, w);
+    if (p->inputs) return tokenize_inputs(model, p, w);
+    return param_fail(SRV_ERR_MISSING, "content",
+                      "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
+}
+
+/* ---- the way back -------------------------------------------------------------------------- */
+
+static int detokenize(struct srv_request *req, struct tokenize_params *p, struct jw *w)
+{
+    const struct srv_model *model = srv_facts(req)->model;
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+    if (!p->tokens) return param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
+    if (!json_is_array(p->tokens)) return param_wrong_type("tokens", "an array of ids");
+    if (param_take_ids(p->tokens, eng_info(model->engine)->vocab_size, "tokens", &ids)) return -1;
+    if (tok_decode(model->tok, ids.ids, ids.n, false, &text, &len))
+        return param_fail(SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
+    jw_open(w, NULL, '{');
+    /* vLLM's clients name a model and expect exactly {"prompt"}. */
+    if (!p->model) jw_string(w, "content", text, len);
+    jw_string(w, "prompt", text, len);
+    jw_close(w);
+    return 0;
+}
+
+static int apply_template(struct srv_request *req, struct tokenize_params *p, struct jw *w)
+{
+    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
+    AUTO(tok_ids_finish) struct tok_ids ids = {0};
+    if (make_chat(req, p, &prompt, &ids)) return -1;
+    jw_open(w, NULL, '{');
+    jw_string(w, "prompt", prompt.text, prompt.len);
+    jw_close(w);
+    return 0;
+}
+
+/* ---- answering ----------------------------------------------------------------------------- */
+
+struct way {
+    const char *endpoint;
+    int (*write)(struct srv_request *req, struct tokenize_params *p, struct jw *w);
+};
+
+static void handle(struct srv_request *req)
+{
+    struct srv_facts *facts = srv_facts(req);
+    const struct way *way = facts->arg;
+    struct param_unknown unknown = {0};
+    struct tokenize_params p = {.chat = NULL};
     struct buf b = {.max = ANSWER_MAX};
     struct jw w = {.out = &b};
-    if (!open_body(req, &p, "tokenize")) return;
-    int rc;
-    if (p.content)
-        rc = tokenize_content(model, &p, &w);
-    else if (p.prompt || p.messages)
-        rc = tokenize_prompt(req, &p, &w);
-    else if (p.inputs)
-        rc = tokenize_inputs(model, &p, &w);
-    else
-        rc = param_fail(SRV_ERR_MISSING, "content",
-                        "One of 'content', 'prompt', 'messages' or 'inputs' is required.");
-    if (rc) {
+    facts->account.endpoint = way->endpoint;
+    params_preset(srv_fields_tokens, &p);
+    if (srv_body_take(&p.body, facts, PARAM_MAX_VALUES) ||
+        params_read(p.body.root, srv_fields_tokens, &p, &unknown) ||
+        history_of_chat(p.messages, "messages", &unknown, &p.chat) ||
+        !srv_gen_model_name(facts, p.model) || chat_input_check_flags(p.body.root) ||
+        srv_tools_read(&p.tools, facts->model, TOOLS_CHAT, &p.body, &unknown) ||
+        truncate_read(&p.truncation, p.body.root) || param_name_ignored(req, &unknown) ||
+        way->write(req, &p, &w)) {
         param_reply(req);
         buf_finish(&b);
     } else {
         srv_reply(req, 200, NULL, jw_end(&w));
     }
-    close_body(&p);
-}
-
-/* ---- the way back -------------------------------------------------------------------------- */
-
-static void detokenize(struct srv_request *req)
-{
-    const struct srv_model *model = srv_facts(req)->model;
-    struct tokenize_params p;
-    AUTO(tok_ids_finish) struct tok_ids ids = {0};
-    AUTO_FREE char *text = NULL;
-    size_t len = 0;
-    if (!open_body(req, &p, "detokenize")) return;
-    int rc;
-    if (!p.tokens)
-        rc = param_fail(SRV_ERR_MISSING, "tokens", "'tokens' is required.");
-    else if (!json_is_array(p.tokens))
-        rc = param_wrong_type("tokens", "an array of ids");
-    else
-        rc = param_take_ids(p.tokens, eng_info(model->engine)->vocab_size, "tokens", &ids);
-    if (!rc && tok_decode(model->tok, ids.ids, ids.n, false, &text, &len))
-        rc = param_fail(SRV_ERR_INTERNAL, NULL, "The ids cannot be decoded.");
-    if (rc) {
-        param_reply(req);
-    } else {
-        struct srv_object a;
-        struct jw *w = srv_object_open(&a, ANSWER_MAX);
-        /* vLLM's clients name a model and expect exactly {"prompt"}. */
-        if (!p.model) jw_string(w, "content", text, len);
-        jw_string(w, "prompt", text, len);
-        srv_object_reply(req, 200, &a);
-    }
-    close_body(&p);
-}
-
-static void apply_template(struct srv_request *req)
-{
-    struct tokenize_params p;
-    AUTO(tok_prompt_finish) struct tok_prompt prompt = {0};
-    AUTO(tok_ids_finish) struct tok_ids ids = {0};
-    if (!open_body(req, &p, "apply-template")) return;
-    if (make_chat(req, &p, &prompt, &ids)) {
-        param_reply(req);
-    } else {
-        struct srv_object a;
-        struct jw *w = srv_object_open(&a, ANSWER_MAX);
-        jw_string(w, "prompt", prompt.text, prompt.len);
-        srv_object_reply(req, 200, &a);
-    }
-    close_body(&p);
+    truncate_finish(&p.truncation);
+    json_decref(p.chat);
+    srv_tools_release(&p.tools);
+    srv_body_finish(&p.body);
 }
 
 /* ---- the tokenizer's configuration, vLLM's -------------------------------------------------- */
@@ -344,10 +317,13 @@ static void tokenizer_info(struct srv_request *req)
     srv_reply(req, 200, NULL, &b);
 }
 
+static const struct way ways[] = {
+    {"tokenize", tokenize}, {"detokenize", detokenize}, {"apply-template", apply_template}};
+
 const struct srv_route srv_routes_tokenize[] = {
     {"GET", "/tokenizer_info", SRV_ROUTE_INLINE, SRV_DIALECT_OPENAI, tokenizer_info, NULL},
-    {"POST", "/v1/tokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, tokenize, NULL},
-    {"POST", "/v1/detokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, detokenize, NULL},
-    {"POST", "/v1/apply-template", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, apply_template, NULL},
+    {"POST", "/v1/tokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle, &ways[0]},
+    {"POST", "/v1/detokenize", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle, &ways[1]},
+    {"POST", "/v1/apply-template", SRV_ROUTE_BARE, SRV_DIALECT_OPENAI, handle, &ways[2]},
     {0},
 };
