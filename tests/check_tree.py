@@ -86,7 +86,7 @@ BUDGETS = {
     "server/grammars": 1084,
     "server/models": 6182,
     "server/batch": 2144,
-    "server/config": 1925,
+    "server/config": 1923,
     "server/http": 5219,
     "server/api/read": 4702,
     "server/api/run": 2159,

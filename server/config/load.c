@@ -373,9 +373,7 @@ static bool is_about_gpus(const char *name, size_t len)
     static const char names[] =
         "ngl gpu-layers n-gpu-layers fa flash-attn dev device mg main-gpu sm split-mode ts "
         "tensor-split tp tensor-parallel-size gpu-memory-utilization";
-    char word[32];
-    snprintf(word, sizeof(word), "%.*s", (int)(len < sizeof(word) ? len : 0), name);
-    return *word && word_is(word, names);
+    return has_word(names, name, len);
 }
 
 /* The sections of a file, in the order of the table, whose options stand together. */
