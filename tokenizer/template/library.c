@@ -41,8 +41,9 @@ static size_t count_params(const char *params)
     return n;
 }
 
-void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
-                const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS])
+/* Sorts arguments into parameters: ret[i] is the ith, or JINJA_MISSING. */
+static void bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
+                 const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS])
 {
     bool by_name = signature.params[0] != '/';
     const char *params = signature.params + !by_name;
@@ -73,6 +74,6 @@ struct jinja_value jinja_apply(struct jinja_run *r, const struct jinja_function 
                                struct jinja_value v, const struct jinja_args *args)
 {
     struct jinja_value bound[JINJA_MAX_PARAMS];
-    if (f->signature.params) jinja_bind(r, f->name, f->signature, args, bound);
+    if (f->signature.params) bind(r, f->name, f->signature, args, bound);
     return f->call(r, v, bound, args);
 }

@@ -28,13 +28,6 @@ struct jinja_signature {
 };
 
 /*
- * Sorts arguments into parameters: ret[i] is the ith, or JINJA_MISSING. Fails on too many, too few,
- * unknown or repeated ones. `name` is the function's, for errors.
- */
-void jinja_bind(struct jinja_run *r, const char *name, struct jinja_signature signature,
-                const struct jinja_args *args, struct jinja_value ret[JINJA_MAX_PARAMS]);
-
-/*
  * A filter, a test, a method or a global function: `v` is the value before the bar or `is`, or the
  * object; `a` are the bound parameters, `args` the raw arguments.
  */

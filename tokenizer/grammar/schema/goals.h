@@ -307,12 +307,11 @@ static inline const struct gram_js *gram_next_listed(const struct gram_item *i,
     return last ? last->next : i->value->child;
 }
 
-/* A const or enum; and whether it lists a value. */
+/* A const or enum. */
 static inline bool gram_is_values(const struct gram_item *i)
 {
     return i->kw == GRAM_KW_CONST || i->kw == GRAM_KW_ENUM;
 }
-bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v);
 
 /* The value is of a right type, and each const and enum but `from` lists it, or not if negated. */
 bool gram_lists_fit(struct gram_build *b, const struct gram_alt *alt, const struct gram_item *from,

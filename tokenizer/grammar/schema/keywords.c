@@ -334,7 +334,7 @@ static bool equal(struct gram_build *b, const struct gram_js *x, const struct gr
     return true;
 }
 
-bool gram_lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
+static bool lists_value(struct gram_build *b, const struct gram_item *i, const struct gram_js *v)
 {
     for (const struct gram_js *e = NULL; (e = gram_next_listed(i, e));)
         if (equal(b, e, v)) return true;
@@ -346,7 +346,7 @@ bool gram_lists_fit(struct gram_build *b, const struct gram_alt *alt, const stru
 {
     if (!(gram_type_of_value(b, v) & alt->types)) return false;
     for (const struct gram_item *i = alt->last; i; i = i->before)
-        if (i != from && gram_is_values(i) && gram_lists_value(b, i, v) == i->negated) return false;
+        if (i != from && gram_is_values(i) && lists_value(b, i, v) == i->negated) return false;
     return true;
 }
 
