@@ -125,11 +125,9 @@ struct eng_info {
     int64_t ctx_train_tokens; /* max_position_embeddings */
     int64_t ctx_max_tokens;   /* the longest context that the model can be served with */
     int64_t n_params;
-    int32_t vocab_size; /* of config.json: the width of a row of logits */
-    int d_model, n_layers, n_heads, n_kv_heads, d_head, d_ff;
+    int32_t vocab_size;     /* of config.json: the width of a row of logits */
     const int32_t *eos_ids; /* of generation_config.json, config.json and eng_add_end_id */
     int n_eos_ids;
-    int32_t bos_id;            /* or -1 */
     bool generates;            /* false: jobs with want_pooled only, see eng_params.reads_only */
     int pooled_width;          /* numbers of ENG_EVENT_POOLED */
     int n_labels;              /* they are logits of labels, so many; 0: a vector */

@@ -95,7 +95,7 @@ static int compare_kernels(const struct eng_model *model, const struct eng_mat *
 static int check_token(const struct eng_model *model, struct fwd *fwd, struct kv_pages *pages,
                        char *err, size_t errlen)
 {
-    int32_t token = model->hp.bos_id >= 0 ? model->hp.bos_id : 0;
+    int32_t token = model->hp.eos.n > 0 ? model->hp.eos.ids[0] : 0;
     int32_t page = kv_page_get(pages);
     assert(page >= 0); /* nothing else runs yet */
     uint8_t *data = kv_page_data(pages, page);

@@ -927,32 +927,17 @@ static bool read_eos(const struct object *o, bool first, struct eng_hparams *hp)
     return true;
 }
 
-/* A begin-of-text id is only passed on, so one out of range is ignored. */
-static bool read_bos(const struct object *o, struct eng_hparams *hp)
+/* The end ids of these files and objects are one set. */
+static void read_end_ids(const struct object *config, const struct object *text,
+                         const struct object *generation, struct eng_hparams *hp)
 {
-    const json_t *value = find(o, "bos_token_id");
-    if (!json_is_integer(value)) return false;
-    int64_t id = json_integer_value(value);
-    hp->bos_id = id >= 0 && id < hp->vocab ? (int32_t)id : -1;
-    return true;
-}
-
-/* The end ids of these files and objects are one set; of begin-of-text the first that has one. */
-static void read_token_ids(const struct object *config, const struct object *text,
-                           const struct object *generation, struct eng_hparams *hp)
-{
-    const struct eng_family *f = hp->family;
     const struct object *places[] = {generation, config, text};
-    bool eos = false, bos = false, eos_given = false, bos_given = false;
-    hp->bos_id = -1;
+    bool found = false, given = false;
     for (int i = 0; i < 3; i++) {
-        eos = read_eos(places[i], !eos, hp) || eos;
-        bos = bos || read_bos(places[i], hp);
-        eos_given = eos_given || (i > 0 && json_object_get(places[i]->json, "eos_token_id"));
-        bos_given = bos_given || (i > 0 && json_object_get(places[i]->json, "bos_token_id"));
+        found = read_eos(places[i], !found, hp) || found;
+        given = given || (i > 0 && json_object_get(places[i]->json, "eos_token_id"));
     }
-    if (!eos && !eos_given) eng_config_add_end(hp, f->eos_id);
-    if (!bos && !bos_given && f->bos_id < hp->vocab) hp->bos_id = f->bos_id;
+    if (!found && !given) eng_config_add_end(hp, hp->family->eos_id);
 }
 
 /* ---- encoders ------------------------------------------------------------------------------ */
@@ -1071,7 +1056,7 @@ static void read_all(const struct object *config, const struct object *generatio
     if (f->full_head_dim) read_full_layers(&text, config, hp);
     if (f->encoder) read_encoder(&text, hp);
     if (hp->task == ENG_TASK_LABELS) read_labels(config, hp);
-    read_token_ids(config, &text, generation, hp);
+    read_end_ids(config, &text, generation, hp);
     if (config->report->rc) return;
     assert(hp->n_kv_heads > 0 && hp->n_heads % hp->n_kv_heads == 0);
     assert(hp->d_rot <= hp->d_head && hp->d_rot % 2 == 0);
@@ -1096,7 +1081,7 @@ static json_t *parse(const char *text, size_t len, const char *name, struct eng_
 int eng_config_parse(struct eng_hparams *ret_hp, const char *config, size_t config_len,
                      const char *generation, size_t generation_len, struct eng_report *r)
 {
-    *ret_hp = (struct eng_hparams){.bos_id = -1, .pad_id = -1, .soft_ids = {-1, -1, -1}};
+    *ret_hp = (struct eng_hparams){.pad_id = -1, .soft_ids = {-1, -1, -1}};
     struct object c = {parse(config, config_len, config_name, r), config_name, r, NULL};
     struct object g = {NULL, generation_name, r, NULL};
     if (generation) g.json = parse(generation, generation_len, generation_name, r);
@@ -1116,7 +1101,7 @@ int eng_config_read(struct eng_hparams *ret_hp, const char *dir, struct eng_repo
     AUTO_FREE char *config = NULL, *generation = NULL;
     char err[512] = "";
     size_t config_len = 0, generation_len = 0;
-    *ret_hp = (struct eng_hparams){.bos_id = -1};
+    *ret_hp = (struct eng_hparams){0};
     int rc = file_load(dir, config_name, MAX_CONFIG_BYTES, &config, &config_len, err, sizeof(err));
     if (!rc && file_exists(dir, generation_name))
         rc = file_load(dir, generation_name, MAX_CONFIG_BYTES, &generation, &generation_len, err,
@@ -1135,7 +1120,7 @@ int eng_config_read_gguf(struct eng_hparams *ret_hp, const struct eng_weights *w
     char err[512] = "", folder[4096], *generation = NULL;
     size_t generation_len = 0;
     struct eng_report own = {.err = err, .errlen = sizeof(err)};
-    *ret_hp = (struct eng_hparams){.bos_id = -1};
+    *ret_hp = (struct eng_hparams){0};
     const char *name = weights->shards[0].name, *dir = gguf_folder_of(name, folder, sizeof(folder));
     int rc = eng_gguf_config(weights, &text, r);
     if (!rc && dir)

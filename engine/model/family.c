@@ -321,7 +321,7 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     .act_key = "hidden_activation", .act = KERN_ACT_GELU_TANH, .attn_bias_key = "attention_bias",  \
     .norm_plus_one = true, .embed_sqrt = true, .window_rule = ENG_WINDOW_PERIOD,                   \
     .hidden_size = 2304, .intermediate_size = 9216, .n_layers = 26, .n_heads = 8, .n_kv_heads = 4, \
-    .head_dim = 256, .sliding_window = 4096, .bos_id = 2, .eos_id = 1, .tie_word_embeddings = true
+    .head_dim = 256, .sliding_window = 4096, .eos_id = 1, .tie_word_embeddings = true
 #define GEMMA3                                                                                     \
     GEMMA, .names = &gemma3_names, .keys = gemma3_keys, .qk_norm = ENG_QK_NORM_HEAD,               \
     .window_period = 6, .vocab_size = 262208, .max_position_embeddings = 131072,                   \
@@ -335,7 +335,7 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     .window_rule = ENG_WINDOW_PERIOD, .window_period = 6, .vocab_size = 262144,                    \
     .hidden_size = 2304, .intermediate_size = 9216, .n_layers = 30, .n_heads = 8, .n_kv_heads = 4, \
     .head_dim = 256, .full_head_dim = 512, .rope_theta = 1000000.0, .rope_local = true,            \
-    .local_theta = 10000.0, .bos_id = 2, .eos_id = 1, .tie_word_embeddings = true
+    .local_theta = 10000.0, .eos_id = 1, .tie_word_embeddings = true
 #define GEMMA4_PLE                                                                                 \
     GEMMA4, .mixture = &gemma4_mixture, .d_ple = 256, .sliding_window = 512,                       \
     .max_position_embeddings = 131072
@@ -346,14 +346,14 @@ static const char *const ernie_parts[] = {"model.mtp_", NULL};
     .other_parts = qwen3_5_parts, .attn_bias_key = "attention_bias", .norm_plus_one = true,        \
     .qk_norm = ENG_QK_NORM_HEAD, .delta = true, .partial_rotary = 0.25,                            \
     .vocab_size = 248320, .n_heads = 16, .head_dim = 256, .max_position_embeddings = 32768,        \
-    .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0, .intermediate_size = 12288
+    .eos_id = -1, .rope_theta = 10000.0, .intermediate_size = 12288
 #define QWEN3_5                                                                                    \
     QWEN3_5_ANY, .hidden_size = 4096, .n_layers = 32, .n_kv_heads = 4
 #define QWEN3_5_MOE                                                                                \
     QWEN3_5_ANY, .hidden_size = 2048, .n_layers = 40, .n_kv_heads = 2
 
 #define ENCODER_BASE                                                                               \
-    .other_parts = encoder_parts, .hidden_size = 768, .n_heads = 12, .bos_id = -1, .eos_id = -1
+    .other_parts = encoder_parts, .hidden_size = 768, .n_heads = 12, .eos_id = -1
 #define BERT_BASE                                                                                  \
     ENCODER_BASE, .act = KERN_ACT_GELU, .intermediate_size = 3072, .n_layers = 12,                 \
     .max_position_embeddings = 512, .eps = 1e-12
@@ -365,7 +365,7 @@ static const struct eng_family families[] = {
         .attn_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
         .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+        .eos_id = 2, .rope_theta = 10000.0,
     },
     {
         .architecture = "MistralForCausalLM", .model_type = "mistral", .title = "Mistral",
@@ -373,7 +373,7 @@ static const struct eng_family families[] = {
         .window_rule = ENG_WINDOW_ALL, .sliding_window = 4096,
         .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 14336,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 131072,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+        .eos_id = 2, .rope_theta = 10000.0,
     },
     {
         .architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .title = "Qwen2",
@@ -381,7 +381,7 @@ static const struct eng_family families[] = {
         .window_rule = ENG_WINDOW_FROM, .sliding_window = 4096,
         .vocab_size = 151936, .hidden_size = 4096, .intermediate_size = 22016,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 32, .max_position_embeddings = 32768,
-        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0,
+        .eos_id = -1, .rope_theta = 10000.0,
     },
     {
         .architecture = "Qwen3ForCausalLM", .model_type = "qwen3", .title = "Qwen3",
@@ -391,7 +391,7 @@ static const struct eng_family families[] = {
         .vocab_size = 151936, .hidden_size = 4096, .intermediate_size = 22016,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 32, .head_dim = 128,
         .max_position_embeddings = 32768,
-        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0,
+        .eos_id = -1, .rope_theta = 10000.0,
     },
     {
         .architecture = "SmolLM3ForCausalLM", .model_type = "smollm3", .title = "SmolLM3",
@@ -400,7 +400,7 @@ static const struct eng_family families[] = {
         .nope_layers = true, .window_rule = ENG_WINDOW_NOPE,
         .vocab_size = 128256, .hidden_size = 2048, .intermediate_size = 11008,
         .n_layers = 36, .n_heads = 16, .n_kv_heads = 4, .max_position_embeddings = 32768,
-        .bos_id = 128000, .eos_id = 128001, .rope_theta = 2000000.0,
+        .eos_id = 128001, .rope_theta = 2000000.0,
         .tie_word_embeddings = true,
     },
     {
@@ -409,7 +409,7 @@ static const struct eng_family families[] = {
         .attn_bias_key = "attention_bias", .mlp_bias_key = "mlp_bias",
         .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+        .eos_id = 2, .rope_theta = 10000.0,
     },
     {
         .architecture = "GraniteMoeHybridForCausalLM", .model_type = "granitemoehybrid",
@@ -418,7 +418,7 @@ static const struct eng_family families[] = {
         .ffn_key = "shared_intermediate_size",
         .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 1024,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+        .eos_id = 2, .rope_theta = 10000.0,
     },
     {
         .architecture = "Phi3ForCausalLM", .model_type = "phi3", .title = "Phi-3",
@@ -426,7 +426,7 @@ static const struct eng_family families[] = {
         .partial_rotary = 1, .rope_longrope = true, .window_rule = ENG_WINDOW_ALL,
         .vocab_size = 32064, .hidden_size = 3072, .intermediate_size = 8192,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 4096,
-        .bos_id = 1, .eos_id = 32000, .rope_theta = 10000.0, .eps = 1e-5,
+        .eos_id = 32000, .rope_theta = 10000.0, .eps = 1e-5,
     },
     {
         .architecture = "Ernie4_5ForCausalLM", .model_type = "ernie4_5", .title = "Ernie 4.5",
@@ -435,7 +435,7 @@ static const struct eng_family families[] = {
         .vocab_size = 103424, .hidden_size = 1024, .intermediate_size = 3072,
         .n_layers = 18, .n_heads = 16, .n_kv_heads = 2, .head_dim = 128,
         .max_position_embeddings = 131072,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
         .tie_word_embeddings = true,
     },
     {
@@ -444,7 +444,7 @@ static const struct eng_family families[] = {
         .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_ROW,
         .vocab_size = 50304, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = -1, .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
+        .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
     },
     {
         .architecture = "Olmo3ForCausalLM", .model_type = "olmo3", .title = "OLMo 3",
@@ -454,7 +454,7 @@ static const struct eng_family families[] = {
         .rope_local = true, .local_theta = 500000.0,
         .vocab_size = 50304, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = -1, .eos_id = 50279, .rope_theta = 500000.0, .eps = 1e-5,
+        .eos_id = 50279, .rope_theta = 500000.0, .eps = 1e-5,
     },
     {
         .architecture = "Glm4ForCausalLM", .model_type = "glm4", .title = "GLM-4",
@@ -464,7 +464,7 @@ static const struct eng_family families[] = {
         .vocab_size = 151552, .hidden_size = 4096, .intermediate_size = 13696,
         .n_layers = 40, .n_heads = 32, .n_kv_heads = 2, .head_dim = 128,
         .max_position_embeddings = 131072,
-        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0, .eps = 1.5625e-7,
+        .eos_id = -1, .rope_theta = 10000.0, .eps = 1.5625e-7,
     },
     {
         .architecture = "Exaone4ForCausalLM", .model_type = "exaone4", .title = "EXAONE 4",
@@ -473,7 +473,7 @@ static const struct eng_family families[] = {
         .nope_full = true,
         .vocab_size = 102400, .hidden_size = 4096, .intermediate_size = 16384,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 0, .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
     },
     {
         .architecture = "HunYuanDenseV1ForCausalLM", .model_type = "hunyuan_v1_dense",
@@ -481,7 +481,7 @@ static const struct eng_family families[] = {
         .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_AFTER_ROPE, .rope_alpha = true,
         .vocab_size = 290943, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 10000.0, .eps = 1e-5,
     },
     {
         .architecture = "Lfm2ForCausalLM", .model_type = "lfm2", .title = "LFM2",
@@ -489,7 +489,7 @@ static const struct eng_family families[] = {
         .qk_norm = ENG_QK_NORM_HEAD, .short_conv = true,
         .vocab_size = 65536, .hidden_size = 2560, .intermediate_size = 12288,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
         .tie_word_embeddings = true,
     },
     {
@@ -499,7 +499,7 @@ static const struct eng_family families[] = {
         .qk_norm = ENG_QK_NORM_HEAD, .short_conv = true,
         .vocab_size = 65536, .hidden_size = 2048, .intermediate_size = 7168,
         .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .max_position_embeddings = 128000,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 1000000.0, .eps = 1e-5,
         .tie_word_embeddings = true,
     },
     {
@@ -509,7 +509,7 @@ static const struct eng_family families[] = {
         .vocab_size = 151936, .hidden_size = 2048, .intermediate_size = 6144,
         .n_layers = 24, .n_heads = 32, .n_kv_heads = 4,
         .max_position_embeddings = 32768,
-        .bos_id = -1, .eos_id = -1, .rope_theta = 10000.0,
+        .eos_id = -1, .rope_theta = 10000.0,
     },
     {
         .architecture = "OlmoeForCausalLM", .model_type = "olmoe", .title = "OLMoE",
@@ -517,7 +517,7 @@ static const struct eng_family families[] = {
         .attn_bias_key = "attention_bias", .qk_norm = ENG_QK_NORM_ROW,
         .vocab_size = 50304, .hidden_size = 2048, .intermediate_size = 2048,
         .n_layers = 16, .n_heads = 16, .max_position_embeddings = 4096,
-        .bos_id = -1, .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
+        .eos_id = 50279, .rope_theta = 10000.0, .eps = 1e-5,
     },
     {
         .architecture = "GraniteMoeForCausalLM", .model_type = "granitemoe", .title = "Granite",
@@ -525,7 +525,7 @@ static const struct eng_family families[] = {
         .keys = granite_keys, .attn_bias_key = "attention_bias",
         .vocab_size = 32000, .hidden_size = 4096, .intermediate_size = 11008,
         .n_layers = 32, .n_heads = 32, .max_position_embeddings = 2048,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 10000.0,
+        .eos_id = 2, .rope_theta = 10000.0,
     },
     {
         .architecture = "Ernie4_5_MoeForCausalLM", .model_type = "ernie4_5_moe",
@@ -533,7 +533,7 @@ static const struct eng_family families[] = {
         .prefixes = plain_prefix, .other_parts = ernie_parts, .rope_pairs = true,
         .vocab_size = 103424, .hidden_size = 2560, .intermediate_size = 12288,
         .n_layers = 28, .n_heads = 20, .n_kv_heads = 4, .max_position_embeddings = 131072,
-        .bos_id = 1, .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
+        .eos_id = 2, .rope_theta = 500000.0, .eps = 1e-5,
         .tie_word_embeddings = true,
     },
     {

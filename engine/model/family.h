@@ -142,7 +142,7 @@ struct eng_family {
     int head_dim;   /* 0: hidden_size / heads */
     int max_position_embeddings;
     int sliding_window; /* 0: none */
-    int bos_id, eos_id; /* -1: none */
+    int eos_id;         /* -1: none */
     double rope_theta, local_theta;
     double partial_rotary; /* 0: 1, the whole head */
     double eps;            /* 0: 1e-6 */

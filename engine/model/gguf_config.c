@@ -449,7 +449,7 @@ static void add_named_ends(struct reading *rd, struct ends *ends)
     }
 }
 
-static void read_token_ids(struct reading *rd)
+static void read_end_ids(struct reading *rd)
 {
     static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -463,11 +463,6 @@ static void read_token_ids(struct reading *rd)
     for (int i = 0; i < ends.n; i++)
         jw_int(&rd->w, NULL, ends.ids[i]);
     jw_close(&rd->w);
-    if (found(rd, gguf_int(rd->g, "tokenizer.ggml.bos_token_id", 0, rd->vocab - 1, &id, rd->err,
-                           ERR_BYTES)))
-        jw_int(&rd->w, "bos_token_id", id);
-    else
-        jw_null(&rd->w, "bos_token_id");
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
@@ -575,7 +570,7 @@ int eng_gguf_config(const struct eng_weights *weights, struct buf *text, struct 
     }
     read_biases(&rd, family);
     if (family->mixture) read_experts(&rd, family->mixture);
-    read_token_ids(&rd);
+    read_end_ids(&rd);
     jw_close(&rd.w);
     if (jw_end(&rd.w)->failed)
         eng_report_problem(r, ENG_ENOMEM, "%s: no memory for its settings", rd.g->name);

@@ -106,7 +106,6 @@ struct eng_hparams {
     struct eng_rope local_rope;
     bool has_local_rope;
     struct eng_end_ids eos;
-    int32_t bos_id; /* -1: none */
     enum eng_task task;
     char architecture[64]; /* of config.json; "Qwen3Model" is of the family "Qwen3ForCausalLM" */
     int n_labels;          /* LABELS */

@@ -64,7 +64,7 @@ static void check(const struct eng_hparams *hp)
     if (!hp->family || hp->d_model < 1 || hp->d_ff < 1 || hp->vocab < 1 || hp->ctx_max < 1) abort();
     if (hp->n_layers < 1 || hp->n_layers > ENG_MAX_LAYERS) abort();
     if (hp->n_kv_heads < 1 || hp->n_heads % hp->n_kv_heads != 0) abort();
-    if (hp->d_head < 2 || hp->d_head % 2 != 0 || hp->bos_id >= hp->vocab) abort();
+    if (hp->d_head < 2 || hp->d_head % 2 != 0) abort();
     for (int i = 0; i < hp->eos.n; i++)
         if (hp->eos.ids[i] < 0 || hp->eos.ids[i] >= hp->vocab) abort();
     for (int i = 0; i < hp->n_layers; i++)

@@ -53,7 +53,6 @@ static void test_llama_defaults(void **state)
     REQUIRE(!hp.attn_bias_qkv && !hp.attn_bias_o && !hp.mlp_bias);
     REQUIRE_EQ_INT(hp.eos.n, 1);
     REQUIRE_EQ_INT(hp.eos.ids[0], 2);
-    REQUIRE_EQ_INT(hp.bos_id, 1);
     REQUIRE(hp.layer_rope[31] && hp.layer_window[31] == 0);
 }
 
@@ -194,14 +193,12 @@ static void test_nope(void **state)
 static void test_token_ids(void **state)
 {
     (void)state;
-    struct eng_hparams hp = good(LLAMA(",\"eos_token_id\":[5,6],\"bos_token_id\":7"), NULL);
+    struct eng_hparams hp = good(LLAMA(",\"eos_token_id\":[5,6]"), NULL);
     REQUIRE_EQ_INT(hp.eos.n, 2);
     REQUIRE_EQ_INT(hp.eos.ids[1], 6);
-    REQUIRE_EQ_INT(hp.bos_id, 7);
-    hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[8,9,10],\"bos_token_id\":11}");
+    hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[8,9,10]}");
     REQUIRE_EQ_INT(hp.eos.n, 4);
     REQUIRE(hp.eos.ids[0] == 8 && hp.eos.ids[3] == 5);
-    REQUIRE_EQ_INT(hp.bos_id, 11);
     hp = good(LLAMA(",\"eos_token_id\":[5,999,8]"), "{\"eos_token_id\":8}");
     REQUIRE(hp.eos.n == 2 && hp.eos.ids[0] == 8 && hp.eos.ids[1] == 5);
     REQUIRE(eng_config_add_end(&hp, 9) && hp.eos.n == 3 && hp.eos.ids[2] == 9);
@@ -209,10 +206,8 @@ static void test_token_ids(void **state)
     REQUIRE(!eng_config_add_end(&hp, hp.vocab) && hp.eos.n == 3);
     hp = good(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":null}");
     REQUIRE_EQ_INT(hp.eos.ids[0], 5);
-    hp = good(LLAMA(",\"eos_token_id\":null,\"bos_token_id\":null"), NULL);
+    hp = good(LLAMA(",\"eos_token_id\":null"), NULL);
     REQUIRE_EQ_INT(hp.eos.n, 0);
-    REQUIRE_EQ_INT(hp.bos_id, -1);
-    REQUIRE_EQ_INT(good(LLAMA(",\"bos_token_id\":100"), NULL).bos_id, -1);
     hp = good(FAMILY("SmolLM3", KV), NULL); /* the family's defaults lie beyond this vocabulary */
     REQUIRE_EQ_INT(hp.eos.n, 0);
 }
@@ -675,8 +670,8 @@ json_t *__wrap_json_object_get(const json_t *object, const char *key)
 
 /* Settings of configuration classes that change no logits, with those of training and of tools. */
 static const char ignored[] =
-    " _name_or_path architectures attention_dropout chunk_size_feed_forward dtype embd_pdrop "
-    "id2label "
+    " _name_or_path architectures attention_dropout bos_token_id chunk_size_feed_forward dtype "
+    "embd_pdrop id2label "
     "initializer_range label2id model_type output_attentions output_hidden_states pad_token_id "
     "problem_type resid_pdrop return_dict transformers_version use_cache "
     /* Gemma 3: only informative; read by the reference without effect */
