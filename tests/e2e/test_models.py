@@ -76,7 +76,7 @@ def test_numbers_while_a_model_drains():
         series = [line.rsplit(" ", 1)[0] for line in lines if line[0] != "#"]
         assert len(set(series)) == len(series), sorted(s for s in series if series.count(s) > 1)
 
-    keys = ["model", "total", "running", "waiting", "waiting_tokens", "pages"]
+    keys = ["model", "total", "running", "waiting", "waiting_tokens", "pages", "slots"]
     with Hearth(*TWO, "--swap", "on", "--debug-hooks", "on") as h:
         chat, embed = slots(h)
         assert list(chat) == list(embed) == keys and (chat["model"], embed["model"]) == ("chat", "embed")
