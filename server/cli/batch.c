@@ -51,9 +51,9 @@ struct batch {
     void *ids;                 /* of batch_line_read */
 };
 
-static int fail_errors(struct batch *b)
+static int fail_file(struct batch *b, const char *name)
 {
-    return lines_fail(&b->lines, "%s cannot be written: %s", b->config->errors, strerror(errno));
+    return lines_fail(&b->lines, "%s cannot be written: %s", name, strerror(errno));
 }
 
 /* ---- a line -------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ static int write_line(struct lines *l, struct line *i, struct buf *to)
     /* The lines before are in their file first: a kill leaves a beginning. */
     bool good = !fflush(l->out) && fwrite(to->data, 1, to->len, b->errors) == to->len;
     buf_clear(to);
-    return good && !fflush(b->errors) ? 0 : fail_errors(b);
+    return good && !fflush(b->errors) ? 0 : fail_file(b, b->config->errors);
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -169,10 +169,11 @@ static int check_side(struct batch *b)
 
 static int write_side(struct batch *b)
 {
+    if (!b->side || b->config->resume) return 0;
     FILE *f = fopen(b->side, "wbe");
     bool good = f && fputs(b->hash, f) >= 0;
     if (f && fclose(f)) good = false;
-    return good ? 0 : lines_fail(&b->lines, "%s cannot be written: %s", b->side, strerror(errno));
+    return good ? 0 : fail_file(b, b->side);
 }
 
 /* Counts whole lines of the answers in a file, and those that failed; cuts off a torn one. */
@@ -194,33 +195,50 @@ static int count_answers(struct batch *b, FILE *f)
     return 0;
 }
 
+/* Opens a file of answers, unless that would destroy what another has. NULL after lines_fail. */
+static FILE *open_answers(struct batch *b, const char *name)
+{
+    struct lines *l = &b->lines;
+    FILE *const others[] = {l->in, l->out};
+    struct stat own, other;
+    bool is_new = stat(name, &own) || !S_ISREG(own.st_mode);
+    for (int i = 0; i < 2 && !is_new; i++)
+        if (others[i] && !fstat(fileno(others[i]), &other) && own.st_dev == other.st_dev &&
+            own.st_ino == other.st_ino) {
+            lines_fail(l, "%s is a file of this run already: name another one", name);
+            return NULL;
+        }
+    FILE *f = fopen(name, b->config->resume ? "r+be" : "wbe");
+    if (!f) fail_file(b, name);
+    return f;
+}
+
 static int open_output(struct batch *b)
 {
     struct lines *l = &b->lines;
     bool resume = b->config->resume;
-    const char *mode = resume ? "r+be" : "wbe";
     if (resume && (is_pipe(l->out_name) || !*b->hash))
         return lines_fail(l, "--resume needs files, not -");
     if (is_pipe(l->out_name)) l->out = stdout;
     if (!l->out && asprintf(&b->side, "%s.hearth", l->out_name) < 0)
         return lines_fail(l, "no memory");
     if (b->side && check_side(b)) return -1;
-    if (!l->out) l->out = fopen(l->out_name, mode);
-    if (!l->out) return lines_fail(l, "%s: %s", l->out_name, strerror(errno));
-    if (b->config->errors && !(b->errors = fopen(b->config->errors, mode))) return fail_errors(b);
-    if (!resume) return b->side ? write_side(b) : 0; /* the files are empty */
+    if (!l->out && !(l->out = open_answers(b, l->out_name))) return -1;
+    if (b->config->errors && !(b->errors = open_answers(b, b->config->errors))) return -1;
+    if (!resume) return 0; /* the files are empty */
     return count_answers(b, l->out) || (b->errors && count_answers(b, b->errors)) ? -1 : 0;
 }
 
 static int run(struct batch *b)
 {
     struct lines *l = &b->lines;
-    if (open_input(b) || open_output(b) || lines_open(l, b->config) || lines_run(l)) return -1;
+    if (open_input(b) || open_output(b) || lines_open(l, b->config) || write_side(b) ||
+        lines_run(l))
+        return -1;
     if (l->n_read < b->n_done)
         return lines_fail(l, "%s has more lines than %s", l->out_name, b->config->batch_in);
-    if (b->errors && fclose(b->errors)) return fail_errors(b);
-    if (fclose(l->out))
-        return lines_fail(l, "%s cannot be written: %s", l->out_name, strerror(errno));
+    if (b->errors && fclose(b->errors)) return fail_file(b, b->config->errors);
+    if (fclose(l->out)) return fail_file(b, l->out_name);
     if (b->side) unlink(b->side);
     return 0;
 }

@@ -324,10 +324,10 @@ int lines_open(struct lines *l, const struct srv_config *config)
     l->is_remote = config->chat_url != NULL;
     l->remote.wake = offline_wake;
     l->remote.ctx = &l->offline;
-    if (l->is_remote && client_address(&l->remote.address, config->chat_url, client_key(config),
-                                       l->err, sizeof(l->err)))
+    if ((l->is_remote && client_address(&l->remote.address, config->chat_url, client_key(config),
+                                        l->err, sizeof(l->err))) ||
+        offline_open(&l->offline, config, l->err, sizeof(l->err)))
         return -1;
-    if (offline_open(&l->offline, config, l->err, sizeof(l->err))) return -1;
     struct srv_model *m = srv_models_of(&l->offline.core.app.models, 0);
     l->most_running = m ? eng_info(m->engine)->n_parallel : config->parallel;
     if (!l->is_remote) l->most_running += SPARE_RUNNING;

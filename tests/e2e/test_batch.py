@@ -332,16 +332,19 @@ def test_the_page_on_labels():
 def test_what_cannot_be_gone_on_with():
     with tempfile.TemporaryDirectory() as d:
         path, other, out = write(d, many(2)), write(d, many(3), "other.jsonl"), os.path.join(d, "out.jsonl")
+        size, link = os.path.getsize(path), os.path.join(d, "link.jsonl")
+        os.symlink(path, link)
         for args, says, status in (([path], "-o", 2), (["-o", out], "file of requests", 2), ([path, path, "-o", out], "only one file", 2),
                                    ([path, "-o", out, "--resume"], "no run was begun", 1), (["/none/x", "-o", out], "/none/x", 1),
                                    ([path, "-o", "/none/y"], "/none/y", 1), (["-", "-o", out, "--resume"], "needs files", 1),
                                    ([path, "-o", "-", "--resume"], "needs files", 1), ([path, "-o", out, "--port", "1"], "not an option", 2),
-                                   ([path, "-o", out, "--model", "/none/model"], "/none/model", 1)):
+                                   ([path, "-o", out, "--model", "/none/model"], "/none/model", 1), ([path, "-o", path], "of this run already", 1),
+                                   ([path, "-o", out, "--errors", out], "of this run already", 1), ([path, "-o", out, "--errors", link], "of this run already", 1)):
             code, _, err = run("batch", *args)
             assert code == status and says in err, (args, code, err)
-            for name in (out, out + ".hearth"):
-                if os.path.exists(name):
-                    os.remove(name)
+            assert not os.path.exists(out + ".hearth") and os.path.getsize(path) == size, args
+            if os.path.exists(out):
+                os.remove(out)
         with open(out + ".hearth", "w", encoding="ascii") as f:
             f.write("0" * 64)
         code, _, err = run("batch", other, "-o", out, "--resume")
