@@ -87,7 +87,7 @@ BUDGETS = {
     "server/models": 6182,
     "server/batch": 2144,
     "server/config": 1923,
-    "server/http": 5219,
+    "server/http": 5226,
     "server/api/read": 4702,
     "server/api/run": 2159,
     "server/api/write": 2481,

@@ -337,8 +337,8 @@ const char *srv_guard_key(const struct srv_guard_head *h, size_t *ret_len)
 
 /* ---- paths and routes ---------------------------------------------------------------------- */
 
-/* Offers the route's one or two paths. Returns what comes after the one that the path is or begins
- * with, or NULL if it is another path. */
+/* Returns what comes after the one of the route's one or two paths that the path is or begins with,
+ * or NULL if it is another path. Offers them to nearest, NULL: to nobody. */
 static const char *match_path(const struct srv_route *r, const char *path,
                               struct srv_nearest *nearest)
 {
@@ -348,7 +348,7 @@ static const char *match_path(const struct srv_route *r, const char *path,
     for (int i = 0; i <= !!(r->flags & SRV_ROUTE_BARE); i++) {
         const char *own = r->path + skipped[i];
         size_t len = strlen(own);
-        srv_nearest_offer(nearest, own, len);
+        if (nearest) srv_nearest_offer(nearest, own, len);
         if (!strncmp(path, own, len) && !path[len] == !is_prefix) tail = path + len;
     }
     return tail;
@@ -363,10 +363,9 @@ static void note_method(struct srv_guard_route *found, const char *method)
              is_get ? ", HEAD" : "");
 }
 
-void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
-                          const char *path, struct srv_guard_route *ret)
+/* The route's path that is nearest to an unknown one, or NULL. */
+static const char *nearest_path(const struct srv_route *const *tables, const char *path)
 {
-    *ret = (struct srv_guard_route){.tail = ""};
     struct srv_nearest nearest;
     /* Whole paths are compared, but what counts as near depends on the last word alone. */
     const char *last = strrchr(path, '/');
@@ -374,10 +373,20 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
     srv_nearest_init(&nearest, last, strlen(last));
     nearest.typed = path;
     nearest.typed_len = strlen(path);
+    for (; *tables; tables++)
+        for (const struct srv_route *r = *tables; r->method; r++)
+            match_path(r, path, &nearest);
+    return nearest.name;
+}
+
+void srv_guard_find_route(const struct srv_route *const *tables, const char *method,
+                          const char *path, struct srv_guard_route *ret)
+{
+    *ret = (struct srv_guard_route){.tail = ""};
     bool is_head = strcmp(method, "HEAD") == 0;
-    for (; *tables; tables++) {
-        for (const struct srv_route *r = *tables; r->method; r++) {
-            const char *tail = match_path(r, path, &nearest);
+    for (const struct srv_route *const *t = tables; *t; t++) {
+        for (const struct srv_route *r = *t; r->method; r++) {
+            const char *tail = match_path(r, path, NULL);
             if (!tail) continue;
             /* Models have no POST routes: the last word of this path is not a model's name. */
             if ((r->flags & SRV_ROUTE_PREFIX) && !strcmp(method, "POST") &&
@@ -391,11 +400,10 @@ void srv_guard_find_route(const struct srv_route *const *tables, const char *met
             ret->tail = tail;
         }
     }
-    ret->nearest = nearest.name;
-    if (ret->path_known) {
-        size_t len = strlen(ret->allow);
-        snprintf(ret->allow + len, sizeof(ret->allow) - len, ", OPTIONS");
-    }
+    if (ret->path_known)
+        note_method(ret, "OPTIONS");
+    else
+        ret->nearest = nearest_path(tables, path);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -442,8 +450,7 @@ static void check_route(const struct srv_guard_head *h, const struct srv_guard_i
                   (is_operators(v->query, flags) && !in->operator_open && !(flags & SRV_ROUTE_ALL));
     if (!found->path_known || hidden) {
         char hint[80] = "/openapi.json lists what there is.";
-        if (found->nearest && !found->path_known)
-            snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
+        if (found->nearest) snprintf(hint, sizeof(hint), "did you mean %.60s?", found->nearest);
         refuse(v, SRV_ERR_UNKNOWN_URL, "There is no %.12s %.80s here; %s", h->method, path, hint);
         return;
     }

@@ -121,7 +121,7 @@ struct srv_guard_route {
     bool path_known;
     enum srv_dialect path_dialect; /* of the path's routes: the first other than OpenAI's */
     char allow[64];                /* methods of the path, for Allow */
-    const char *nearest;           /* a known path that differs in a few letters, or NULL */
+    const char *nearest;           /* of an unknown path: one a few letters off, or NULL */
 };
 
 /* tables: a NULL-terminated list; path decoded, without trailing slash. HEAD finds GET's route. */
