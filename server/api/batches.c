@@ -370,7 +370,7 @@ const struct param_field srv_fields_batches[] = {
           "the `url` of all its lines: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, "
           "`/v1/embeddings`, `/v1/rerank`, `/v1/score`, `/v1/classify` or `/v1/choose`"),
     FIELD("completion_window", PARAM_STRING, window, NULL,
-          "`24h`: lines that have not begun by then get the error "
+          "`24h`, or `1h` to `7d`: lines that have not begun by then get the error "
           "`batch_expired`"),
     FIELD("metadata", PARAM_JSON, metadata, "none",
           "up to 16 texts of up to 512 characters, by names of up to 64"),
@@ -393,7 +393,17 @@ static int check_metadata(const json_t *metadata)
                              "names of at most 64.");
 }
 
-static int check_params(const struct batch_params *p, int64_t *ret_keep_s)
+/* Returns the seconds, or 0. */
+static int64_t read_window(const char *text)
+{
+    char *end;
+    long n = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0;
+    if (n < 1 || n > 168 || strlen(end) != 1 || !strchr("hd", *end)) return 0;
+    int64_t seconds = n * (*end == 'h' ? 3600 : BATCHES_DAY_S);
+    return seconds <= 7 * BATCHES_DAY_S ? seconds : 0;
+}
+
+static int check_params(const struct batch_params *p, int64_t *ret_window_s, int64_t *ret_keep_s)
 {
     static const char *const endpoints[] = {
         "/v1/chat/completions", "/v1/completions", "/v1/responses",
@@ -407,9 +417,9 @@ static int check_params(const struct batch_params *p, int64_t *ret_keep_s)
     if (param_find_word(endpoints, p->endpoint) < 0)
         return param_fail(SRV_ERR_INVALID_VALUE, "endpoint",
                           "'endpoint' must be a route such as /v1/chat/completions.");
-    if (strcmp(p->window, "24h") != 0)
+    if (!(*ret_window_s = read_window(p->window)))
         return param_fail(SRV_ERR_INVALID_VALUE, "completion_window",
-                          "'completion_window' must be '24h'.");
+                          "'completion_window' must be '24h', or '1h' to '7d'.");
     *ret_keep_s = p->keep ? json_integer_value(seconds) : BATCHES_FILE_DAYS * BATCHES_DAY_S;
     if (strcmp(p->keep ? store_text(p->keep, "anchor") : "created_at", "created_at") != 0 ||
         *ret_keep_s < MIN_KEEP_S || *ret_keep_s > MAX_KEEP_S)
@@ -439,7 +449,7 @@ static void name_batch(struct srv_request *req, char id[STORE_ID_CHARS + 1])
 }
 
 static json_t *make_batch(const struct batch_params *p, const char *id, const uint8_t *tenant,
-                          int64_t keep_s)
+                          int64_t window_s, int64_t keep_s)
 {
     char owner[2 * STORE_OWNER + 1];
     json_int_t now = store_now_s();
@@ -449,7 +459,7 @@ static json_t *make_batch(const struct batch_params *p, const char *id, const ui
                   "id", id, "object", "batch", "endpoint", p->endpoint, "model", "errors",
                   "input_file_id", p->file, "completion_window", p->window, "status", "validating",
                   "output_file_id", "error_file_id", "created_at", now, "in_progress_at",
-                  "expires_at", now + (json_int_t)BATCHES_DAY_S, "finalizing_at", "completed_at",
+                  "expires_at", now + (json_int_t)window_s, "finalizing_at", "completed_at",
                   "failed_at", "expired_at", "cancelling_at", "cancelled_at");
     json_t *rest = json_pack("{s:o?,s:s,s:I}", "metadata", json_deep_copy(p->metadata), "owner",
                              owner, "_keep_s", (json_int_t)keep_s);
@@ -470,15 +480,15 @@ static void create_batch(struct srv_request *req)
     AUTO(buf_finish) struct buf b = {.max = 1 << 20};
     struct jw w = {.out = &b};
     char id[STORE_ID_CHARS + 1], why[500] = "no memory";
-    int64_t keep_s = 0;
+    int64_t window_s = 0, keep_s = 0;
     int rc = srv_body_take(&body, srv_facts(req), PARAM_MAX_VALUES) ||
              params_read(body.root, srv_fields_batches, &p, &unknown) ||
-             check_params(&p, &keep_s) || param_name_ignored(req, &unknown);
+             check_params(&p, &window_s, &keep_s) || param_name_ignored(req, &unknown);
     if (rc) {
         param_reply(req);
     } else {
         name_batch(req, id);
-        json_t *doc = make_batch(&p, id, f->tenant, keep_s);
+        json_t *doc = make_batch(&p, id, f->tenant, window_s, keep_s);
         if (doc) add_document(&w, doc, false); /* it may have gone on before the next look at it */
         rc = doc ? batches_add(batches, f->tenant, doc, why, sizeof(why)) : STORE_ENOMEM;
         if (!rc)

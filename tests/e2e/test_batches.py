@@ -137,6 +137,9 @@ def test_refusals():
                             ({"input_file_id": good, "endpoint": COMPLETE, "completion_window": "24h", "output_expires_after": {"seconds": 1}}, "output_expires_after")):
             status, _, answer = h.post("/v1/batches", body)
             assert status == 400 and answer["error"]["param"] == field, answer
+        for window, seconds in (("1h", 3600), ("168h", 604800), ("7d", 604800), ("0h", 0), ("169h", 0), ("8d", 0), ("1", 0), ("1hd", 0)):
+            b = create(h, good, completion_window=window, wanted=200 if seconds else 400)
+            assert not seconds or b["expires_at"] - b["created_at"] == seconds, (window, b)
         assert create(h, "file-x", wanted=404)["error"]["code"] == "not_found" == h.get("/v1/batches/x")[2]["error"]["code"]
         twice = [create(h, good, headers={"Idempotency-Key": "k"})["id"] for _ in range(2)]
         assert twice[0] == twice[1] != create(h, good)["id"]
