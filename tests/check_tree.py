@@ -92,7 +92,7 @@ BUDGETS = {
     "server/api/run": 2159,
     "server/api/write": 2481,
     "server/api/pooled": 1945,
-    "server/api": 4612,
+    "server/api": 4640,
     "server/cli": 5907,
 }
 PAGE = "server/api/page.html"

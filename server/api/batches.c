@@ -316,6 +316,22 @@ static void delete_file(struct srv_request *req)
     }
 }
 
+/* "bytes=2-5", "bytes=2-" or "bytes=-3". Returns false for another form: all is sent. */
+static bool read_range(const char *text, int64_t size, int64_t *ret_from, int64_t *ret_n)
+{
+    long long first, last = size - 1;
+    int end = 0;
+    if (sscanf(text, "bytes=-%lld%n", &first, &end) == 1)
+        first = first < size ? size - first : 0;
+    else if (sscanf(text, "bytes=%lld-%n%lld%n", &first, &end, &last, &end) < 1)
+        return false;
+    if (!end || text[end] || text[strcspn(text, "- ")] != '-' || strstr(text, "--")) return false;
+    if (last >= size) last = size - 1;
+    *ret_from = first;
+    *ret_n = last - first + 1;
+    return true;
+}
+
 /* How many bytes a file has, and the header with its name. */
 static bool find_file(struct srv_request *req, const char *id, int64_t *ret_bytes, char head[300])
 {
@@ -334,8 +350,10 @@ static bool find_file(struct srv_request *req, const char *id, int64_t *ret_byte
 /* GET /v1/files/{id} and /v1/files/{id}/content. */
 static void get_file(struct srv_request *req)
 {
+    const char *unless = srv_request_header(req, "If-Range");
+    const char *range = srv_request_header(req, "Range");
     char id[STORE_ID_CHARS + 1], tag[STORE_ID_CHARS + 3], text[300];
-    int64_t bytes;
+    int64_t bytes, from = 0, n;
     if (!strchr(srv_facts(req)->tail, '/')) {
         get_document(req);
         return;
@@ -348,8 +366,18 @@ static void get_file(struct srv_request *req)
     }
     snprintf(tag, sizeof(tag), "\"%s\"", id);
     srv_reply_header(req, "ETag", tag);
+    srv_reply_header(req, "Accept-Ranges", "bytes");
     srv_reply_header(req, "Content-Disposition", text);
-    srv_reply_file(req, 200, fd, 0, bytes);
+    bool in_part =
+        range && (!unless || !strcmp(unless, tag)) && read_range(range, bytes, &from, &n);
+    if (!in_part) n = bytes;
+    if (n <= 0)
+        snprintf(text, sizeof(text), "bytes */%lld", (long long)bytes);
+    else
+        snprintf(text, sizeof(text), "bytes %lld-%lld/%lld", (long long)from,
+                 (long long)(from + n - 1), (long long)bytes);
+    if (in_part) srv_reply_header(req, "Content-Range", text);
+    srv_reply_file(req, !in_part ? 200 : n > 0 ? 206 : 416, fd, from, n > 0 ? n : 0);
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */

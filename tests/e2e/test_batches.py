@@ -82,6 +82,11 @@ def test_a_batch():
         assert [r["custom_id"] for r in good] == [f"l{i}" for i in range(6)] + ["last"] and [r["custom_id"] for r in bad] == ["bad"]
         assert good[0]["response"]["status_code"] == 200 and good[0]["response"]["body"]["created"] == made["created_at"], good[0]
         assert bad[0]["response"]["status_code"] == 400 and bad[0]["error"] is None, bad
+        out = content(h, done["output_file_id"])
+        for asked, status, part in (("bytes=0-9", 206, out[:10]), ("bytes=10-", 206, out[10:]), ("bytes=-5", 206, out[-5:]), ("bytes=9-8,1-2", 200, out),
+                                    (f"bytes={len(out)}-", 416, b"")):
+            got = h.request("GET", f"/v1/files/{done['output_file_id']}/content", headers={"Range": asked})
+            assert (got[0], got[2]) == (status, part), (asked, got)
         assert [f["id"] for f in h.get("/v1/files")[2]["data"]] == [done["error_file_id"], done["output_file_id"], file["id"]]
         page = h.get("/v1/files?purpose=batch_output&limit=1&order=asc")[2]
         assert page["has_more"] and page["first_id"] == page["last_id"] == done["output_file_id"], page
