@@ -85,7 +85,7 @@ BUDGETS = {
     "server/hub": 4343,
     "server/grammars": 1084,
     "server/models": 6182,
-    "server/batch": 2144,
+    "server/batch": 2157,
     "server/config": 1923,
     "server/http": 5226,
     "server/api/read": 4702,

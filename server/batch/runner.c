@@ -41,6 +41,7 @@ enum {
     SECOND_US = 1000000,
     PAUSE_US = 30 * SECOND_US, /* after a fault of the disk */
     GRACE_US = 10 * SECOND_US, /* for the lines that run when a batch is cancelled */
+    TURN_US = 60 * SECOND_US,  /* of a key, if others wait */
     MAX_EXPIRED = 64,          /* files removed at a time */
 };
 
@@ -61,8 +62,8 @@ struct work {
     struct results results;
     size_t next;      /* of the plan's lines: those before have been begun */
     const char *code; /* why it ends before it is done: "batch_cancelled"; or NULL */
-    uint64_t end_us;
-    bool changed;
+    uint64_t since_us, end_us;
+    bool yields, changed;
 };
 
 struct batches {
@@ -79,6 +80,7 @@ struct batches {
     /* The thread's. */
     struct work work; /* doc NULL: none */
     struct slot slots[MAX_RUNNING];
+    uint8_t last_owner[STORE_OWNER]; /* the last one that had its turn */
     uint64_t rest_until_us, looked_us;
     bool fault_noted;
 };
@@ -349,7 +351,7 @@ static int check_input(struct batches *b, struct work *w)
 static int open_work(struct batches *b, struct work *w, const char *id)
 {
     char name[STORE_NAME_CHARS], err[500] = "";
-    *w = (struct work){.fd = -1, .results.fd = -1};
+    *w = (struct work){.fd = -1, .results.fd = -1, .since_us = clock_now_us()};
     if (!look(b, w, id)) return 1;
     store_name(name, id, ".results");
     w->fd = store_file_open(b->store, store_text(w->doc, "input_file_id"));
@@ -494,7 +496,7 @@ static const struct plan_line *next_line(struct work *w)
 static int start_lines(struct batches *b)
 {
     int n = 0, most = b->server->config->parallel + SPARE_RUNNING;
-    bool begins = !b->work.code;
+    bool begins = !b->work.code && !b->work.yields;
     for (int i = 0; i < MAX_RUNNING && i < most; i++) {
         struct slot *s = &b->slots[i];
         if (!s->line && begins) s->line = next_line(&b->work);
@@ -561,33 +563,43 @@ static void take_answers(struct batches *b)
 /* ---- which batch --------------------------------------------------------------------------- */
 
 struct choice {
-    enum { NOW, IN_TURN, NONE } rank;
+    enum { NOW, AFTER, BEFORE, NONE } rank;
+    bool others; /* wait for their turn */
     char id[STORE_ID_CHARS + 1];
+    uint8_t owner[STORE_OWNER];
 };
 
-/* The oldest of those that are not worked on; before it those that are to be checked or ended. */
+/* The best of those that are not worked on. */
 static struct choice choose(struct batches *b)
 {
+    const struct work *w = &b->work;
     const struct store_item *i;
     struct choice c = {.rank = NONE};
     HOLD(store_lock(b->store));
     for (size_t at = 0; (i = store_next(b->store, STORE_BATCHES, NULL, false, &at));) {
-        if (has_ended(i->doc) || !strcmp(i->id, store_text(b->work.doc, "id"))) continue;
+        if (has_ended(i->doc) || !strcmp(i->id, store_text(w->doc, "id"))) continue;
+        /* Those that are to be checked or ended do not wait for others. */
         bool runs = is_in(i->doc, "in_progress") && number_of(i->doc, "expires_at") > store_now_s();
-        if ((runs ? IN_TURN : NOW) >= c.rank) continue;
-        c.rank = runs ? IN_TURN : NOW;
+        int rank = !runs ? NOW : memcmp(i->owner, b->last_owner, STORE_OWNER) > 0 ? AFTER : BEFORE;
+        c.others |= runs && memcmp(i->owner, w->owner, STORE_OWNER) != 0;
+        if (rank > (int)c.rank ||
+            (rank == (int)c.rank && (!rank || memcmp(i->owner, c.owner, STORE_OWNER) >= 0)))
+            continue;
+        c.rank = rank;
         memcpy(c.id, i->id, sizeof(c.id));
+        memcpy(c.owner, i->owner, sizeof(c.owner));
     }
     return c;
 }
 
 /* Runs the batch that is open. */
-static void run_work(struct batches *b)
+static void run_work(struct batches *b, bool others_wait)
 {
     struct work *w = &b->work;
     struct srv_models_view models;
     uint64_t now_us = clock_now_us();
     look(b, w, store_text(w->doc, "id"));
+    w->yields |= others_wait && now_us > w->since_us + TURN_US;
     take_answers(b);
     srv_models_look(&b->server->app->models, &models);
     bool rests = batches_are_paused(b) || models.n_draining;
@@ -597,7 +609,7 @@ static void run_work(struct batches *b)
     if (w->changed) set(b, w, results_members(&w->results));
     w->changed = false;
     if (n) return;
-    if ((is_done(w) || w->code) && settle(b, w) == 0) close_work(w);
+    if (is_done(w) || w->code ? settle(b, w) == 0 : w->yields) close_work(w);
 }
 
 /* Returns true if there may be more to do at once. */
@@ -607,7 +619,7 @@ static bool step(struct batches *b)
     bool is_free = !w->doc;
     if (is_free && batches_are_paused(b)) return false;
     struct choice c = choose(b);
-    if (!is_free) run_work(b);
+    if (!is_free) run_work(b, c.others);
     if (c.rank == NONE || (c.rank && !is_free) || batches_are_paused(b)) return !is_free && !w->doc;
     int rc = open_work(b, &other, c.id);
     if (!rc && (other.code || is_done(&other))) rc = settle(b, &other) ? -1 : 1;
@@ -615,6 +627,7 @@ static bool step(struct batches *b)
         close_work(&other);
     } else {
         *w = other;
+        memcpy(b->last_owner, w->owner, sizeof(b->last_owner));
     }
     return rc >= 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The batches of a server and the thread that runs them, below all other work: each line is a
- * request of this process whose jobs are spare (eng_job_params), a few at a time. The oldest
- * batch comes first.
+ * request of this process whose jobs are spare (eng_job_params), a few at a time. Batches of
+ * different keys take turns; of a key the oldest comes first.
  *
  * All that is known of a batch is in its document and, of its lines, in its results; so a process
  * that was killed at any point goes on where it was, and a line that ran twice gives the same

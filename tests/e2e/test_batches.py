@@ -228,6 +228,8 @@ def test_keys_and_cancelling():
             while not h.get(f"/v1/batches/{batch}", ann)[2]["request_counts"]["completed"]:
                 assert time.monotonic() < deadline
             assert h.post(f"/v1/batches/{batch}/cancel", {}, bob)[0] == 404
+            second = create(h, file, headers=ann)["id"]
+            other = create(h, upload(h, lines(3), key="bob")["id"], headers=bob)["id"]
             status, _, b = h.post(f"/v1/batches/{batch}/cancel", {}, ann)
             assert status == 200 and b["status"] == "cancelling", b
             done = wait(h, batch, "cancelled", headers=ann)
@@ -238,6 +240,8 @@ def test_keys_and_cancelling():
                 assert status == 200 and len(rows(data)) == n
             assert rows(data)[-1]["error"]["code"] == "batch_cancelled" and rows(data)[-1]["response"] is None
             assert 'hearth_key_requests_total{key="ann"}' in h.request("GET", "/metrics", headers=ann)[2].decode()
+            wait(h, other, "completed", headers=bob)  # keys take turns
+            assert h.post(f"/v1/batches/{second}/cancel", {}, ann)[2]["request_counts"]["completed"] < 400
             small = upload(h, lines(2000, 60), key="bob")["id"]
             left = create(h, small, headers=bob)["id"]
             with open(keys, "w", encoding="ascii") as f:  # a key that goes takes its batches along
