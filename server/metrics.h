@@ -117,6 +117,19 @@ struct srv_metrics_entry {
     struct eng_stats stats; /* over all models that it had */
 };
 
+/* Batches by status, as SRV_BATCH_STATUS_NAMES has them; of those that have not ended, the lines
+ * without an answer and the age of the oldest; bytes of files, of inputs and of outputs. */
+#define SRV_BATCH_STATUS_NAMES                                                                     \
+    "validating", "in_progress", "finalizing", "cancelling", "completed", "failed", "expired",     \
+        "cancelled"
+enum { SRV_BATCH_STATUSES = 8 };
+struct srv_metrics_batches {
+    int by_status[SRV_BATCH_STATUSES];
+    int64_t n_waiting, age_s, bytes[2];
+    int n_running;  /* lines */
+    bool is_paused; /* after a fault of the disk */
+};
+
 /* Values that are read, not counted. Pointers may be NULL while the model loads. */
 struct srv_metrics_view {
     const struct eng_info *info;
@@ -134,7 +147,7 @@ struct srv_metrics_view {
     char loras[2000];    /* names of adapters in use, with commas, as many as fit */
     int n_compile_waits; /* requests that wait for a grammar */
     bool ready;
-    bool batches_paused; /* after a fault of their disk */
+    struct srv_metrics_batches batches;
     bool draft_model_on; /* one drafts for the current model */
     double start_time_s; /* of the process, unix seconds */
 };

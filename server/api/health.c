@@ -144,7 +144,7 @@ static void metrics(struct srv_request *req)
     view->n_compile_waits = compile_queue_length(app->compiles);
     view->ready = state == SRV_READY;
     view->start_time_s = s->start_time_s;
-    view->batches_paused = app->batches && batches_are_paused(app->batches);
+    if (app->batches) batches_look(app->batches, &view->batches);
     srv_models_look(&app->models, &shown->sums);
     srv_models_each(&app->models, add_model, view);
     srv_models_each_entry(&app->models, add_entry, shown);

@@ -76,6 +76,7 @@ struct batches {
     pthread_cond_t changed;
     bool started;
     atomic_bool stopping;
+    atomic_int n_running;
     _Atomic uint64_t paused_until_us;
     /* The thread's. */
     struct work work; /* doc NULL: none */
@@ -106,7 +107,7 @@ static bool has_ended(const json_t *doc)
            is_in(doc, "cancelled");
 }
 
-bool batches_are_paused(const struct batches *b)
+static bool is_paused(const struct batches *b)
 {
     return clock_now_us() < b->paused_until_us;
 }
@@ -276,6 +277,7 @@ static void drop_lines(struct batches *b)
         *s = (struct slot){0};
     }
     b->work.next = 0;
+    b->n_running = 0;
 }
 
 static void remove_results(const struct batches *b, const char *id)
@@ -357,7 +359,7 @@ static int open_work(struct batches *b, struct work *w, const char *id)
     w->fd = store_file_open(b->store, store_text(w->doc, "input_file_id"));
     int rc = w->fd < 0 ? !(w->plan.errors = json_array()) : read_plan(b, w);
     if (!rc) rc = check_input(b, w);
-    if (rc < 0 && !batches_are_paused(b)) pause_for(b, "an input cannot be read");
+    if (rc < 0 && !is_paused(b)) pause_for(b, "an input cannot be read");
     if (rc) return rc;
     if (results_open(&w->results, store_dir(b->store, STORE_BATCHES), name,
                      (int64_t)w->plan.n_lines, err, sizeof(err)))
@@ -495,7 +497,7 @@ static const struct plan_line *next_line(struct work *w)
 /* Returns the number of lines that run or are about to. */
 static int start_lines(struct batches *b)
 {
-    int n = 0, most = b->server->config->parallel + SPARE_RUNNING;
+    int n = 0, n_running = 0, most = b->server->config->parallel + SPARE_RUNNING;
     bool begins = !b->work.code && !b->work.yields;
     for (int i = 0; i < MAX_RUNNING && i < most; i++) {
         struct slot *s = &b->slots[i];
@@ -503,8 +505,10 @@ static int start_lines(struct batches *b)
         if (!s->request.req && !begins) *s = (struct slot){0};
         bool waits = s->line && !s->request.req && clock_now_us() >= b->rest_until_us;
         if (waits && start_line(b, s)) pause_for(b, "a line cannot be read");
+        n_running += s->request.req != NULL;
         n += s->line != NULL;
     }
+    b->n_running = n_running;
     return n;
 }
 
@@ -602,7 +606,7 @@ static void run_work(struct batches *b, bool others_wait)
     w->yields |= others_wait && now_us > w->since_us + TURN_US;
     take_answers(b);
     srv_models_look(&b->server->app->models, &models);
-    bool rests = batches_are_paused(b) || models.n_draining;
+    bool rests = is_paused(b) || models.n_draining;
     if (rests || (w->code && now_us > w->end_us)) drop_lines(b);
     if (rests) return;
     int n = start_lines(b);
@@ -617,10 +621,10 @@ static bool step(struct batches *b)
 {
     struct work *w = &b->work, other;
     bool is_free = !w->doc;
-    if (is_free && batches_are_paused(b)) return false;
+    if (is_free && is_paused(b)) return false;
     struct choice c = choose(b);
     if (!is_free) run_work(b, c.others);
-    if (c.rank == NONE || (c.rank && !is_free) || batches_are_paused(b)) return !is_free && !w->doc;
+    if (c.rank == NONE || (c.rank && !is_free) || is_paused(b)) return !is_free && !w->doc;
     int rc = open_work(b, &other, c.id);
     if (!rc && (other.code || is_done(&other))) rc = settle(b, &other) ? -1 : 1;
     if (rc || !is_free) {
@@ -672,6 +676,26 @@ static void look_after(struct batches *b)
     cancel_orphan(b);
     remove_expired(b);
     if (b->work.doc && results_sync(&b->work.results)) pause_for(b, "answers cannot be written");
+}
+
+void batches_look(struct batches *b, struct srv_metrics_batches *ret)
+{
+    static const char *const statuses[SRV_BATCH_STATUSES] = {SRV_BATCH_STATUS_NAMES};
+    const struct store_item *item;
+    *ret = (struct srv_metrics_batches){.n_running = b->n_running, .is_paused = is_paused(b)};
+    HOLD(store_lock(b->store));
+    for (size_t at = 0; (item = store_next(b->store, STORE_BATCHES, NULL, false, &at));) {
+        const json_t *doc = item->doc, *counts = json_object_get(doc, "request_counts");
+        for (int i = 0; i < SRV_BATCH_STATUSES; i++)
+            ret->by_status[i] += is_in(doc, statuses[i]);
+        if (has_ended(doc)) continue;
+        int64_t age_s = store_now_s() - number_of(doc, "created_at");
+        ret->n_waiting += number_of(counts, "total") - number_of(counts, "completed") -
+                          number_of(counts, "failed");
+        if (age_s > ret->age_s) ret->age_s = age_s;
+    }
+    for (size_t at = 0; (item = store_next(b->store, STORE_FILES, NULL, false, &at));)
+        ret->bytes[strcmp(store_text(item->doc, "purpose"), "batch") != 0] += item->bytes;
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "server/batch/store.h"
+#include "server/metrics.h"
 
 struct batches;
 struct srv_server;
@@ -54,5 +55,5 @@ int batches_remove_file(struct batches *b, const uint8_t *owner, const char *id)
 /* Keys, documents or answers of the batches have changed. */
 void batches_wake(void *batches);
 
-/* None runs for a while, after a fault of the disk. */
-bool batches_are_paused(const struct batches *b);
+/* As they are now. */
+void batches_look(struct batches *b, struct srv_metrics_batches *ret);

@@ -95,6 +95,10 @@ def test_a_batch():
         again = create(h, file["id"])
         assert rows(content(h, wait(h, again["id"], "completed")["output_file_id"]))[0]["response"]["body"]["choices"] == good[0]["response"]["body"]["choices"]
         metrics = h.get("/metrics")[2].decode()
+        size = sum(f["bytes"] for f in h.get("/v1/files?purpose=batch")[2]["data"])
+        for row in ('hearth_batches{status="completed"} 2', 'hearth_batches{status="failed"} 0', "hearth_batch_lines_waiting 0", "hearth_batch_rows_running 0",
+                    f'hearth_batch_storage_bytes{{kind="input"}} {size}', "hearth_batch_paused 0", "hearth_batch_age_seconds 0"):
+            assert row + "\n" in metrics, row
         assert 'hearth_batch_lines_total{result="completed"} 14' in metrics and 'hearth_request_duration_seconds_count 0' in metrics
         assert h.request("DELETE", f"/v1/files/{file['id']}")[0] == 200
         assert h.request("GET", f"/v1/files/{file['id']}/content")[0] == 404 == h.request("DELETE", f"/v1/files/{file['id']}")[0]
