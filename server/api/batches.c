@@ -50,7 +50,7 @@ static void reply_failed(struct srv_request *req, int rc, const char *param, con
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
-/* What the operator sees of a batch. */
+/* The members of a batch that an operator sees. */
 static char *outline(const json_t *doc)
 {
     static const char *const names[] = {"id", "object", "status", "created_at", "request_counts"};

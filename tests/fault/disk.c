@@ -282,7 +282,7 @@ int mkdir(const char *path, mode_t mode)
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-/* What batches do not call, and this library does not know, ends the process. */
+/* A call that batches do not make, and that this library does not know, ends the process. */
 int linkat(int from_at, const char *from, int to_at, const char *to, int flags)
 {
     if (place_of(to_at, to).meant) abort();
