@@ -94,6 +94,7 @@ struct gen_totals srv_gen_totals(const struct srv_gen *g)
         const struct eng_usage u = srv_gen_usage(p);
         t.n_cached += tells ? u.n_cached_tokens : 0;
         t.n_written += tells ? u.n_written_tokens : 0;
+        t.n_reused += u.n_cached_tokens;
         for (int k = 0; p->choices && k < g->n_candidates; k++) {
             const struct gen_choice *c = &p->choices[k];
             t.n_completion += c->n_tokens;
@@ -286,9 +287,7 @@ static void account(struct srv_gen *g)
     struct eng_usage u = srv_gen_usage(&g->prompts[0]);
     a->model = g->model;
     a->n_prompt_tokens = t.n_prompt;
-    a->n_cached_tokens = 0;
-    for (int i = 0; i < g->n_prompts; i++)
-        a->n_cached_tokens += srv_gen_usage(&g->prompts[i]).n_cached_tokens;
+    a->n_cached_tokens = t.n_reused;
     a->n_generated_tokens = t.n_completion;
     a->n_dropped_items = g->n_dropped_items;
     a->n_choices = g->n_choices;

@@ -183,6 +183,7 @@ struct eng_usage srv_gen_usage(const struct gen_prompt *p);
 /* Sums over prompts and shown choices. A batch hides what the cache had: its bytes never differ. */
 struct gen_totals {
     int64_t n_prompt, n_cached, n_written, n_completion, n_reasoning;
+    int64_t n_reused; /* as n_cached, and of a batch too: for accounts, not for answers */
     int64_t n_closing, n_closing_values; /* what closed answers that ran out of tokens */
     int64_t n_accepted, n_rejected;      /* ids that the prediction proposed; counted at the end */
 };
