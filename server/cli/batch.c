@@ -258,7 +258,7 @@ static int erase(const struct srv_config *c)
         for (size_t at = 0; !rc && (i = store_next(store, f, NULL, false, &at));) {
             if (!srv_keys_own(keys, i->owner, STORE_OWNER)) continue;
             rc = store_remove(store, f, NULL, i->id);
-            at = 0;
+            at--; /* the next one has its place */
             n++;
             if (rc) snprintf(err, sizeof(err), "%s: %s", c->batch_dir, strerror(errno));
         }
