@@ -343,7 +343,7 @@ static int calibrate(struct fill *f, struct pool *pool, char *err, size_t errlen
 {
     const struct eng_model *m = f->m;
     size_t n = 0;
-    if (!m->calibrate || m->numerics->matrix != KERN_W_I4K) return 0;
+    if (!m->calibrate) return 0;
     for (int i = 0; i < m->load->n_mats; i++)
         if (is_affine(m->load->mats[i].mat->fmt))
             n += (size_t)m->load->mats[i].mat->k_pad * (size_t)m->load->mats[i].n_groups;

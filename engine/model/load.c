@@ -93,6 +93,7 @@ int eng_model_open(struct eng_model **ret, const struct eng_model_params *params
     int rc = eng_plan_make(m, params->dir, &r);
     if (rc == 0) rc = choose_numerics(m, params, &r);
     if (rc == 0) {
+        if (m->numerics->matrix != KERN_W_I4K) m->calibrate = NULL; /* only those weights are */
         eng_plan_stream(m);
         eng_plan_place(m, params->gemm);
     }
@@ -135,8 +136,7 @@ void eng_model_close(struct eng_model *m)
 int64_t eng_model_positions(const struct eng_model *m, int64_t ctx)
 {
     int64_t text = m->hp.ctx_max < ENG_CALIBRATE_TOKENS ? m->hp.ctx_max : ENG_CALIBRATE_TOKENS;
-    bool calibrates = m->calibrate && m->numerics->matrix == KERN_W_I4K;
-    return calibrates && ctx < text ? text : ctx;
+    return m->calibrate && ctx < text ? text : ctx;
 }
 
 int64_t eng_model_rope_bytes(const struct eng_model *m, int64_t ctx)

@@ -203,7 +203,7 @@ struct eng_model {
     void *plain; /* a second one, for BF16 matrices that do not fit B12; or NULL */
     size_t plain_bytes;
     const atomic_bool *stop;     /* of eng_model_params */
-    eng_calibrate_fn *calibrate; /* of eng_model_params */
+    eng_calibrate_fn *calibrate; /* of eng_model_params; NULL where numerics need none */
     void *calibrate_ctx;
     bool adapters;         /* of eng_model_params */
     struct eng_load *load; /* the plan between open and fill; afterwards NULL unless adapters */
